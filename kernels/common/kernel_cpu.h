@@ -1,13 +1,13 @@
-/* kernel_cpu.h - how CPU kernels are written for REAL: how they are defined, what they are given, and
- * the loops that need no more than that.
+/* kernel_cpu.h - how CPU kernels are written for REAL: how they are defined, what they are given,
+ * and the loops that need no more than that.
  *
  *     rows       sums along a row, then a map (GD_SUM, GD_EACH)
  *     lines      independent lines, such as those along an axis, each thread with memory of its own
  *                (gd_each_range)
  *     windows    those of an axis that meet some of its elements (gd_windows_within)
  *
- * loops.h has maps, norms.h the loops of normalisations. Each divides its work by the sizes alone, so
- * that all bits are the same for any number of threads (kernel.h says how). */
+ * loops.h has maps, norms.h the loops of normalisations. Each divides its work by the sizes alone,
+ * so that all bits are the same for any number of threads (kernel.h says how). */
 #ifndef GRADUS_KERNEL_CPU_H
 #define GRADUS_KERNEL_CPU_H
 

@@ -1,6 +1,6 @@
-// touched.cuh - the parts of an array that may be other than 0 (services.h), in packs of V elements,
-// 16 bytes. The number of launched threads depends on the array's length alone, so that a captured
-// kernel serves whatever is touched.
+// touched.cuh - the parts of an array that may be other than 0 (services.h), in packs of V
+// elements, 16 bytes. The number of launched threads depends on the array's length alone, so that a
+// captured kernel serves whatever is touched.
 #ifndef GD_TOUCHED_CUH
 #define GD_TOUCHED_CUH
 

@@ -240,7 +240,7 @@ void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, const uint8
                 &a);
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 void gd_touch_rows_cpu(uint8_t *touched, const int32_t *ids, int64_t n, int64_t rows,
                        int64_t row_bytes, gd_context *ctx)

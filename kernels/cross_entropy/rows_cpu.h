@@ -1,5 +1,5 @@
-/* rows_cpu.h - the rows of cross_entropy and nll_loss as their CPU kernels see them, and the forward,
- * which all of them have in common but for the loss of a row. */
+/* rows_cpu.h - the rows of cross_entropy and nll_loss as their CPU kernels see them, and the
+ * forward, which all of them have in common but for the loss of a row. */
 #ifndef GRADUS_CROSS_ENTROPY_ROWS_CPU_H
 #define GRADUS_CROSS_ENTROPY_ROWS_CPU_H
 

@@ -127,8 +127,8 @@ static inline gd_cuda_walk<K> gd_reduce_axes(const gd_cuda_walk<K + 1> &walk, bo
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-// Combines the totals of lanes 0, 1, ... pairwise into those of lane 0; lane is threadIdx.x / apart.
-// The upper half lends its totals at the lower half's places, the next upper halves at their own.
+// Combines the totals of lanes 0, 1, ... pairwise into lane 0's; lane is threadIdx.x / apart. The
+// upper half lends its totals at the lower half's places, the next upper halves at their own.
 template <int N, class V, class Reduction>
 __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int apart,
                                         const Reduction &reduction)

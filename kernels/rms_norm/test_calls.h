@@ -1,6 +1,6 @@
-/* test_calls.h - a call of gradus/kernels.h with all its tensors, and its comparison with the formulas,
- * written out in double: for the CPU (test_rms_norm_kernels.c) and for CUDA (cuda_rms_norm.cu), so in C
- * and in C++. */
+/* test_calls.h - a call of gradus/kernels.h with all its tensors, and its comparison with the
+ * formulas, written out in double: for the CPU (test_rms_norm_kernels.c) and for CUDA
+ * (cuda_rms_norm.cu), so in C and in C++. */
 #ifndef GRADUS_TEST_CALLS_H
 #define GRADUS_TEST_CALLS_H
 
@@ -89,8 +89,8 @@ static const char *const tensor_names[] = {"x",       "residual", "weight", "bia
                                            "sum",     "rstd",     "dy",     "dsum",     "dx",
                                            "dbranch", "dw",       "db",     "workspace"};
 
-/* [rows, cols], `stride` from row to row, `shift` elements behind an aligned address. Where no number
- * is, all bits are set, which is NaN in every dtype. */
+/* [rows, cols], `stride` from row to row, `shift` elements behind an aligned address. Where no
+ * number is, all bits are set, which is NaN in every dtype. */
 typedef struct call_tensor {
     bool present;
     gd_dtype dtype;

@@ -420,8 +420,8 @@ void gd_grad_retain(gd_tensor *t);
 /* ---- Gradients of few rows (rows.c) ------------------------------------------------------- */
 
 /* For a backward that adds to few rows of a gradient of t, dinput[i], and to no others
- * (gd_op.dinput_rows): makes the rest zeros unless it is valid, and notes which they are. False, and
- * nothing is done, if any of it may be written to, or on an error. */
+ * (gd_op.dinput_rows): makes the rest zeros unless it is valid, and notes which they are. False,
+ * and nothing is done, if any of it may be written to, or on an error. */
 bool gd_grad_take_rows(const gd_call *call, int i, const gd_tensor *t);
 
 /* Any element of a sparse gradient is about to be written to; of any, may be from now on. */

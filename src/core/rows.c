@@ -1,9 +1,9 @@
 /* rows.c - gradients of which few rows are other than 0.
  *
  * A backward adds to few rows of a table with many (gd_op.dinput_rows). The memory of its gradient
- * is dense and always what a reader expects, but its storage has a byte for each granule of 64 bytes
- * (`touched`), and kernels that clear, measure, scale or use a gradient skip those whose byte is 0.
- * All bytes are 1 at first, and those of a gradient 0 when it was cleared for such a backward. When
+ * is dense and always what a reader expects, but its storage has a byte for each granule of 64
+ * bytes (`touched`), and kernels that clear, measure, scale or use a gradient skip those whose byte
+ * is 0. All bytes are 1 at first, and 0 when a gradient was cleared for such a backward. When
  * something else writes to it they are 1 again, and for good if others have it (`shared`). */
 #include "core/core.h"
 

@@ -18,8 +18,8 @@ typedef struct gd_json_text {
 
 void gd_json_print(gd_json_text *to, const char *format, ...) GD_PRINTF(2, 3);
 
-/* Prints a text as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. Characters that
- * are `escaped` (NULL: none) are written in ASCII: it is the same string. */
+/* Prints a text as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. Characters
+ * that are `escaped` (NULL: none) are written in ASCII: it is the same string. */
 void gd_json_print_string(gd_json_text *to, const char *text, bool (*escaped)(uint32_t code));
 
 /* A number with the fewest of 6, 9 or 17 digits that read back as the same value; NaN and infinity,

@@ -1,5 +1,5 @@
-/* group_none.c - of a system that is not POSIX: processes cannot meet, so the only groups are groups
- * of one. */
+/* group_none.c - of a system that is not POSIX: processes cannot meet, so the only groups are
+ * groups of one. */
 #include "group/group.h"
 
 const gd_transport gd_transport_cpu = {0};

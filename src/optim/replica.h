@@ -27,8 +27,8 @@ typedef struct gd_replica_calls {
     gd_status (*send_buffers)(gd_replica *replica);
     /* The bucket that has a parameter, and its first element in the block; -1: it is empty. */
     int64_t (*bucket_of)(const gd_replica *replica, const gd_tensor *parameter, int64_t *begin);
-    /* Puts all ranks' slices of a bucket of `state` together in `whole`, unless a rank has an error:
-     * then all have one. */
+    /* Puts all ranks' slices of a bucket of `state` together in `whole`, unless a rank has an
+     * error: then all have one. */
     gd_status (*collect)(gd_replica *replica, int64_t index, const gd_tensor *state,
                          const gd_tensor *whole);
     /* If any rank has an error, all have one. */

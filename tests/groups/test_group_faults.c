@@ -1,5 +1,5 @@
-/* test_group_faults.c - a rank that dies, fails, leaves, hangs or makes other calls: all other ranks
- * end in time, with a message that names the rank and the call. */
+/* test_group_faults.c - a rank that dies, fails, leaves, hangs or makes other calls: all other
+ * ranks end in time, with a message that names the rank and the call. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, mkdtemp, nanosleep */
 #include <stdlib.h>
 

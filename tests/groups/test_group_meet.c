@@ -31,8 +31,8 @@ static pid_t start(int ranks, int rank, const char *where, rank_body *body)
 }
 
 /* Starts some of the ranks in the folder, one after the other, and waits for their end. Of an even
- * number rank 0 comes last: the others have seen by then what an earlier one has left; of an odd one
- * it comes first. */
+ * number rank 0 comes last: the others have seen by then what an earlier one has left; of an odd
+ * one it comes first. */
 static void meet(int ranks, unsigned which, rank_body *body)
 {
     pid_t child[RANKS_MOST];

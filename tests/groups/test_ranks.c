@@ -1,6 +1,6 @@
 /* test_ranks.c - runs of several processes, which gradus-train starts or others, as torchrun does:
- * the same run as with one, for any number; checkpoints that any number can read; how a rank and the
- * starter end; a signal to any saves once; ranks with other options or files are named. */
+ * the same run as with one, for any number; checkpoints that any number can read; how a rank and
+ * the starter end; a signal to any saves once; ranks with other options or files are named. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include <math.h>
 
@@ -197,8 +197,8 @@ enum { RANKS = 3 };
 
 static pid_t rank_pid[RANKS];
 
-/* Starts all ranks, of which rank 1 has arguments and a folder of its own; rank r writes to out.r and
- * err.r. */
+/* Starts all ranks, of which rank 1 has arguments and a folder of its own; rank r writes to out.r
+ * and err.r. */
 static void begin_ranks(const char *ours, const char *theirs, const char *where)
 {
     char command[2048];

@@ -91,9 +91,7 @@ static const char state_of_copy[] = "copy/step-00000002/state.safetensors";
 /* Foreign texts in a checkpoint neither create a file nor control the terminal. */
 TEST(foreign_metadata_is_only_read)
 {
-    static const struct {
-        const char *name, *value, *wanted;
-    } rows[] = {
+    static const char *const rows[][3] = {
         {"option.data", "text\x1b[31m", "data is \"text\\x1b[31m\", wanted no control characters"},
         {"option.data", "text\xc2\x9b[31m", "data is \"text\\u009b[31m\", wanted no control"},
         {"option.schedule", "\a", "wanted no control characters"},
@@ -101,6 +99,9 @@ TEST(foreign_metadata_is_only_read)
         {"step", "-5", "has no whole number \"step\""},
         {"best_step", "3", "invalid progress: 2 steps, 0 of them skipped"},
         {"loss_steps", "x", "has no whole number \"loss_steps\""},
+        {"best_loss", "1x", "has no number \"best_loss\""},
+        {"best_loss", "nan", "invalid progress: 2 steps, 0 of them skipped"},
+        {"loss_sum", "1e999", "invalid progress: 2 steps, 0 of them skipped"},
     };
     train_well("--data text $small --steps 2 --out a");
     shell("cp -r a copy && rm -f copy/*/checksums.xxh3");
@@ -110,8 +111,8 @@ TEST(foreign_metadata_is_only_read)
     ck_assert(!exists("mine") && !exists("elsewhere"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         shell("rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3");
-        state_write(state_of_copy, rows[i].name, rows[i].value, NULL);
-        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        state_write(state_of_copy, rows[i][0], rows[i][1], NULL);
+        train_badly("--resume copy/step-00000002", rows[i][2]);
         ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
     }
 }

@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static char shown[PROGRAM_OUTPUT];
@@ -145,7 +144,6 @@ LOOP_TEST(an_interrupt_is_answered_at_once, 4)
                  "gradus-train: stopped at once; nothing was saved\r\n"},
                 {true, true, "again to stop now\r\n",
                  "gradus-train: stopped at once; the newest checkpoint is that of step 1\r\n"}};
-    const struct timespec moment = {0, 100000000};
     terminal t = begin_on_terminal(
         "", 100,
         rows[_i].out ? "--batch 20000 --accumulate 9 --steps 9 --checkpoint-every 1 --out run"
@@ -154,7 +152,7 @@ LOOP_TEST(an_interrupt_is_answered_at_once, 4)
     kill(t.child, SIGINT);
     terminal_read(&t, rows[_i].first);
     ck_assert_ptr_null(strstr(on_terminal, "step 3/9"));
-    if (rows[_i].twice) nanosleep(&moment, NULL);
+    if (rows[_i].twice) nap(100);
     if (rows[_i].twice) kill(t.child, SIGINT);
     const int status = terminal_end(&t);
     program_said(on_terminal, rows[_i].last);

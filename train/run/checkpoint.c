@@ -17,18 +17,17 @@ gd_status checkpoint_fail(gd_context *ctx, const char *what, const char *path)
 
 /* ---- The metadata ------------------------------------------------------------------------- */
 
-/* A whole number of the metadata; an error if there is none. */
-static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *name)
+/* A number of the metadata, a whole one unless `real` is to get it; an error if there is none. */
+static uint64_t read_number(const checkpoint *from, gd_context *ctx, const char *name, double *real)
 {
     const char *text = gd_safetensors_metadata(from->state, name);
     char *end = NULL;
     errno = 0;
-    unsigned long long whole = text ? strtoull(text, &end, 10) : 0;
-    if (!text || end == text || *end || errno || text[0] == '-') {
-        gd_fail(ctx, GD_ERROR_IO,
-                CHECKPOINT_STATE " in %s has no whole number \"%s\" in its metadata", from->folder,
-                name);
-    }
+    unsigned long long whole = text && !real ? strtoull(text, &end, 10) : 0;
+    if (text && real) *real = strtod(text, &end);
+    if (!text || end == text || *end || (!real && (errno || text[0] == '-')))
+        gd_fail(ctx, GD_ERROR_IO, CHECKPOINT_STATE " in %s has no %s \"%s\" in its metadata",
+                from->folder, real ? "number" : "whole number", name);
     return whole;
 }
 
@@ -49,16 +48,13 @@ static gd_status read_progress(checkpoint *from, gd_context *ctx)
         .unvalidated = gd_safetensors_metadata(from->state, CHECKPOINT_UNVALIDATED) != NULL};
     for (int i = 0; i < CHECKPOINT_FIELDS; i++) {
         const checkpoint_field *f = &checkpoint_fields[i];
-        const char *text = gd_safetensors_metadata(from->state, f->key);
         void *field = (char *)&p + f->at;
-        if (f->real)
-            *(double *)field = text ? strtod(text, NULL) : 0;
-        else
-            *(int64_t *)field = (int64_t)read_whole(from, ctx, f->key);
+        const uint64_t whole = read_number(from, ctx, f->key, f->real ? field : NULL);
+        if (!f->real) *(int64_t *)field = (int64_t)whole;
     }
     const uint64_t step = (uint64_t)p.step, skipped = (uint64_t)p.skipped;
     if (step > MOST_STEPS || skipped > step || (uint64_t)p.best.step > step ||
-        (uint64_t)p.losses.steps > step) {
+        (uint64_t)p.losses.steps > step || isnan(p.best.loss) || !isfinite(p.losses.sum)) {
         gd_fail(ctx, GD_ERROR_IO,
                 "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
                 from->folder, (unsigned long long)step, (unsigned long long)skipped);
@@ -321,7 +317,7 @@ static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer
 static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *data)
 {
     return !gd_safetensors_metadata(from->state, CHECKPOINT_TEXT) ||
-           read_whole(from, ctx, CHECKPOINT_TEXT) == data->files[0];
+           read_number(from, ctx, CHECKPOINT_TEXT, NULL) == data->files[0];
 }
 
 gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)

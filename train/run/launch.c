@@ -247,8 +247,8 @@ static void describe(const train_options *o, const gd_context *ctx, char lines[L
     }
 }
 
-/* What says how a model computes, and of a checkpoint the checksums of all its files. The parameters
- * become rank 0's. */
+/* What says how a model computes, and of a checkpoint the checksums of all its files. The
+ * parameters become rank 0's. */
 static bool fingerprint_model(const char *folder, uint64_t *print)
 {
     static const char *const names[] = {"config.json", "tokenizer.json", CHECKSUMS_LIST};

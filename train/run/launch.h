@@ -21,8 +21,8 @@ enum { VOTE_TIME = 1, VOTE_SIGNAL = 2, VOTE_UNREADABLE = 4 };
 int launch_vote(const train_options *o, int own);
 
 /* Checks that this rank has the same options as rank 0 and, with `data`, has read the same texts
- * and begins with the same model in `folder` ("": none); waits for the others. The error names the first
- * difference. */
+ * and begins with the same model in `folder` ("": none); waits for the others. The error names the
+ * first difference. */
 gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset *data,
                          const char *folder);
 

@@ -5,8 +5,8 @@
  * one line a report: {"step": ..., "loss": ..., "mean_loss": ..., "val": ... (null between
  * validations), "norm": ..., "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  * "loss" is that of the step's batches, "mean_loss" the mean over the steps since the last line,
- * which is what the line on stdout shows. A line that is there only because the run was stopped does
- * not count as the last one: a resumed run logs the same means as one that was not stopped.
+ * which is what the line on stdout shows. A line that is there only because the run was stopped
+ * does not count as the last one: a resumed run logs the same means as one that was not stopped.
  *
  * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own. If
  * a signal had ended the validation of step S, a line {"step": S, ...} follows in which only "val"
